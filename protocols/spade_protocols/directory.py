@@ -57,6 +57,8 @@ class HeartbeatAck(Reply, frozen=True, kw_only=True):
     """`known` false: register again (the hub restarted or gave the peer up)."""
 
     known: bool
+    seqs: dict[str, int] = {}
+    """event type -> its newest sequence number; a follower that waits although it has not seen it replays"""
 
 
 @message_type("peer.heartbeat", reply=HeartbeatAck)

@@ -41,7 +41,10 @@ class SessionOpened(Reply, frozen=True, kw_only=True):
 
 @message_type("session.open", reply=SessionOpened)
 class OpenSession(Call, frozen=True, kw_only=True):
-    """Agent -> sandbox. Refused `busy` when the bounded queue is full. A second open of the same play and attempt answers with the same session."""
+    """Agent -> sandbox. Refused `busy` when the bounded queue is full.
+
+    A second open of the same play and attempt answers with the same session.
+    """
 
     play: str
     attempt: int
