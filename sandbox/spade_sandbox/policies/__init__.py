@@ -1,0 +1,1 @@
+"""System call policies of the jail as a whole, in nsjail's Kafel language. Data only."""
