@@ -57,6 +57,16 @@ class MemoryConfig(Section, frozen=True, kw_only=True):
     difficulty: Annotated[Literal["easy", "medium", "hard"], Meta(description="difficulty named in every brief")] = (
         "medium"
     )
+    confidence: Annotated[
+        float, Meta(ge=0, description="exemplars rank by regret - confidence * its standard error")
+    ] = 1.0
+    duplicate_window: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="newest admitted environments a proposal must differ from, exactly and after renaming; 0 = all",
+        ),
+    ] = 256
 
 
 class DesignerConfig(Section, frozen=True, kw_only=True):
@@ -67,6 +77,7 @@ class DesignerConfig(Section, frozen=True, kw_only=True):
     temperature: Annotated[float, Meta(gt=0, description="sampling temperature")] = 1.0
     max_tokens: Annotated[int, Meta(ge=16, description="tokens per design, source and hint together")] = 400
     timeout_s: Annotated[float, Meta(gt=0, description="deadline of one generation, seconds")] = 60.0
+    drain_s: Annotated[float, Meta(ge=0, description="seconds running generations may take to end on drain")] = 20.0
 
 
 class AgentConfig(Section, frozen=True, kw_only=True):
@@ -85,6 +96,7 @@ class AgentConfig(Section, frozen=True, kw_only=True):
     ] = "raw"
     thinking_history: Annotated[Literal["keep"], Meta(description="keep: the context only grows")] = "keep"
     timeout_s: Annotated[float, Meta(gt=0, description="deadline of one turn's generation, seconds")] = 60.0
+    drain_s: Annotated[float, Meta(ge=0, description="seconds running plays may take to end on drain")] = 20.0
 
 
 class SandboxConfig(Section, frozen=True, kw_only=True):
@@ -102,6 +114,9 @@ class SandboxConfig(Section, frozen=True, kw_only=True):
         Meta(description="fork: each episode is a fork of its environment's zygote; jail: a jail per episode"),
     ] = "fork"
     pool: Annotated[int, Meta(ge=1, description="warm jails kept ready")] = 6
+    keep_idle: Annotated[
+        int, Meta(ge=0, description="environments whose jail is kept for a while after its last episode")
+    ] = 16
     sessions: Annotated[int, Meta(ge=1, description="episode sessions at once per process")] = 128
     backlog: Annotated[int, Meta(ge=0, description="opens that may wait for a slot before others are refused busy")] = (
         256
@@ -122,14 +137,25 @@ class JudgeConfig(Section, frozen=True, kw_only=True):
     scorer: Annotated[
         str,
         Meta(
-            description="name of an entry point in `spade_actors.scorers`, `package.module:function`, or `process` (a peer of role scorer answers score.trial)"
+            description="name of an entry point in `spade_actors.scorers`, `package.module:function`, "
+            "or `process` (a peer of role scorer answers score.trial)"
         ),
     ] = "blend"
     pairs: Annotated[
         int, Meta(ge=1, description="seeds per trial; each is played once without and once with the hint")
     ] = 8
     min_pairs: Annotated[int, Meta(ge=1, description="pairs a trial needs to be scored")] = 4
+    served_scorer: Annotated[
+        str, Meta(description="what a process of role scorer serves: an entry point or `package.module:function`")
+    ] = "blend"
+    score_timeout_s: Annotated[
+        float, Meta(gt=0, description="seconds a scorer may take for one trial before the trial is withdrawn")
+    ] = 30.0
     train_hinted: Annotated[bool, Meta(description="train hinted plays too, as groups of their own")] = False
+    advantage: Annotated[
+        Literal["center", "zscore"],
+        Meta(description="agent advantages: return minus the group's mean, or that over the group's deviation (GRPO)"),
+    ] = "center"
     design_group: Annotated[
         int, Meta(ge=2, description="consecutive briefs of one skill whose rewards are centred together")
     ] = 8
@@ -159,8 +185,22 @@ class JudgeConfig(Section, frozen=True, kw_only=True):
     eval_plays: Annotated[
         int, Meta(ge=1, description="plays per environment in the first and last held-out evaluation")
     ] = 4
+    eval_hinted: Annotated[
+        int, Meta(ge=0, description="hinted plays per environment in the first and last held-out evaluation")
+    ] = 1
     eval_small: Annotated[int, Meta(ge=1, description="held-out environments in an evaluation between")] = 48
     heldout: Annotated[str, Meta(description="JSONL file of held-out environments; empty = the shipped set")] = ""
+
+    def staleness_bound(self, role: str) -> int:
+        """Versions a trained token of `role` (agent | designer) may lag behind at consumption.
+
+        0 for both when `eta` is 0: then design, trial and update of a sample happen at one version.
+        """
+        if self.eta == 0:
+            return 0
+        if role == "agent":
+            return self.max_staleness_agent
+        return self.max_staleness_designer or self.max_staleness_agent + 4
 
 
 class LearnerConfig(Section, frozen=True, kw_only=True):
@@ -188,12 +228,20 @@ class LearnerConfig(Section, frozen=True, kw_only=True):
     designer_kl: Annotated[
         float, Meta(ge=0, description="KL to the initial weights, designer tokens, inside the designer's loss")
     ] = 0.2
+    kl: Annotated[
+        Literal["full", "k3"],
+        Meta(description="full: exact over the vocabulary, for small ones; k3: estimated from the sampled token"),
+    ] = "full"
     microbatch_tokens: Annotated[
         int, Meta(ge=64, description="token budget of one forward; only splits, never changes the loss")
     ] = 8192
     publish_every: Annotated[int, Meta(ge=1, description="updates between weight publications")] = 1
     checkpoint_every: Annotated[int, Meta(ge=1, description="updates between checkpoints")] = 10
     keep_last: Annotated[int, Meta(ge=1, description="checkpoints kept")] = 2
+    keep_weights: Annotated[
+        int,
+        Meta(ge=2, description="newest published weight versions kept; version 0 always is, and what a server needs"),
+    ] = 4
     threads: Annotated[int, Meta(ge=1, description="torch threads")] = 1
 
 
