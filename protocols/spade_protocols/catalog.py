@@ -65,6 +65,7 @@ ROLES: dict[str, Contract] = {
         ),
         leases=("designs",),
         puts=("proposals",),
+        follows=("weights.applied",),
     ),
     "sandbox": Contract(
         serves=("session.open", "session.step", "session.close"),
@@ -91,6 +92,7 @@ ROLES: dict[str, Contract] = {
             "trajectory.deliver",
         ),
         leases=("plays",),
+        follows=("weights.applied",),
     ),
     "judge": Contract(
         serves=("design.deliver", "trajectory.deliver", "sample.fetch"),
@@ -119,12 +121,13 @@ ROLES: dict[str, Contract] = {
             "queue.lease",
             "queue.complete",
             "queue.release",
+            "queue.find",
             "sample.fetch",
             "event.publish",
             "event.snapshot",
         ),
         leases=("samples",),
-        follows=("run.state",),
+        follows=("run.state", "weights.applied"),
         emits=("learner.started", "learner.stepped", "learner.checkpointed", "weights.published"),
     ),
     "generator": Contract(

@@ -101,6 +101,8 @@ async def _live(make: Callable[[Context], Actor], settings: ProcessSettings, log
                 log=log,
                 nursery=services,
                 factory=sockets,
+                # Its supervisor drains it in order, role by role.
+                follows_run_state=settings.parent_fd is None,
             )
             services.start_soon(_signals, ctx, life)
             if settings.parent_fd is not None:

@@ -67,7 +67,9 @@ class Context:
         nursery: trio.Nursery,
         factory: SocketFactory,
         limits: Limits = DEFAULT_LIMITS,
+        follows_run_state: bool = True,
     ) -> None:
+        self._follows_run_state = follows_run_state
         self.name = name
         self.role = role
         self.incarnation = uuid.uuid4().hex[:10]
@@ -283,7 +285,7 @@ class Context:
                     self._peer_up(message.peer)
                 elif isinstance(message, PeerDown):
                     self._peer_down(message.peer, message.reason)
-                elif isinstance(message, RunState) and message.state in _ENDING:
+                elif self._follows_run_state and isinstance(message, RunState) and message.state in _ENDING:
                     self.draining.set()
 
     def _peer_up(self, peer: Peer) -> None:
