@@ -112,14 +112,14 @@ class WeightsApplied(Event, frozen=True, kw_only=True):
 
 @message_type("trial.scored")
 class TrialScored(Event, frozen=True, kw_only=True):
-    """The judge closed a trial: scored or withdrawn."""
+    """The judge closed a trial: scored, failed (the environment broke in play) or withdrawn."""
 
     trial: str
     environment: str
     skill: str
     title: str
     state: str
-    """scored | withdrawn"""
+    """scored | failed | withdrawn"""
     reason: str = ""
     scores: dict[str, float] = {}
 

@@ -18,6 +18,7 @@ from spade_actors.scoring.load import PROCESS, Scorer, ScorerError, check_score,
 from spade_protocols.play import ScoreTrial, TrialScore
 
 AT_ONCE = 4
+PAUSE_S = 0.5
 
 
 class Marking:
@@ -79,17 +80,16 @@ class Marking:
         while True:
             try:
                 scorer = await self._ctx.peer("scorer", deadline=time.time() + self._timeout)
-            except PeerGone:
-                continue
-            try:
                 reply = (await scorer.call(asked, timeout=self._timeout)).message
             except PeerGone:
-                continue
+                pass
             except CallTimeout as error:
                 raise ScorerError(f"the scorer process gave no answer within {self._timeout:g} s") from error
             except CallFailed as error:
-                if error.retry:
-                    continue
-                raise ScorerError(f"the scorer process refused: {error}"[:300]) from error
-            assert isinstance(reply, TrialScore)
-            return reply
+                if not error.retry:
+                    raise ScorerError(f"the scorer process refused: {error}"[:300]) from error
+            else:
+                assert isinstance(reply, TrialScore)
+                return reply
+            with self._ctx.waits("to ask again", on="scorer"):
+                await trio.sleep(PAUSE_S)

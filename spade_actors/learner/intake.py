@@ -27,14 +27,13 @@ _LEASE_S = 10.0
 
 def rules(config: Config) -> Rules:
     """The batch rules of a configuration."""
-    learner, judge = config.learner, config.judge
-    agent = judge.max_staleness_agent
+    learner = config.learner
     return Rules(
         batch=learner.batch,
         designer_share=learner.designer_share,
         min_batch=learner.min_batch,
         max_wait_s=learner.max_wait_s,
-        max_staleness={AGENT: agent, DESIGNER: judge.max_staleness_designer or agent + 4},
+        max_staleness={role: config.judge.staleness_bound(role) for role in (AGENT, DESIGNER)},
     )
 
 

@@ -66,24 +66,27 @@ async def _bare(
 ) -> AsyncIterator[Context]:
     failure: Exception | None = None
     factory = SocketFactory(DEFAULT_LIMITS.buffer)
-    async with trio.open_nursery() as nursery:
-        ctx = Context(
-            name=name,
-            role=role,
-            hub=hub,
-            run_dir=run_dir,
-            sockets=sockets,
-            config=config or default_config(),
-            log=open_log(run_dir / "logs" / f"{name}.log", process=name),
-            nursery=nursery,
-            factory=factory,
-        )
-        try:
-            yield ctx
-        except Exception as error:  # raised again below, outside the nursery, so that a test sees it and not a group
-            failure = error
-        finally:
-            nursery.cancel_scope.cancel()
-    factory.close()
+    try:
+        async with trio.open_nursery() as nursery:
+            ctx = Context(
+                name=name,
+                role=role,
+                hub=hub,
+                run_dir=run_dir,
+                sockets=sockets,
+                config=config or default_config(),
+                log=open_log(run_dir / "logs" / f"{name}.log", process=name),
+                nursery=nursery,
+                factory=factory,
+            )
+            try:
+                yield ctx
+            except Exception as error:  # raised again below, outside the nursery, so that a test sees it alone
+                failure = error
+            finally:
+                nursery.cancel_scope.cancel()
+    finally:
+        # A context that is collected while sockets are open blocks the whole process.
+        factory.close()
     if failure is not None:
         raise failure

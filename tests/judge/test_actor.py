@@ -160,6 +160,7 @@ def test_a_memory_that_dies_costs_time_only(tmp_path: Path) -> None:
     players = Players(seed=4, batch=24, steps=4)
 
     async def main() -> None:
+        over = trio.Event()
         with trio.fail_after(60):
             async with (
                 running_hub(tmp_path, config=config) as hub,
@@ -169,17 +170,17 @@ def test_a_memory_that_dies_costs_time_only(tmp_path: Path) -> None:
             ):
 
                 async def remember() -> None:
-                    for until in (0.4, 1.3, 99.0):
+                    for until in (0.4, 1.3, None):
                         name = {"role": "memory", "hub": hub, "run_dir": tmp_path, "config": config, "leave": False}
                         async with context("memory", **name) as memory:  # type: ignore[arg-type]
                             memory.nursery.start_soon(make_memory(memory).run)
-                            await players.reaches(until)
+                            await (players.reaches(until) if until else over.wait())
 
                 memories.start_soon(remember)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(make_judge(judge).run)
                     await players.play(ctx)
-                memories.cancel_scope.cancel()
+                over.set()
 
     trio.run(main)
     check_record(tmp_path, players)
