@@ -15,6 +15,7 @@ from spade_actors.config.schema import Config
 from spade_actors.learner import checkpoint, publish
 from spade_actors.learner.trainer import Trainer
 from spade_actors.model import files
+from spade_actors.model.allocator import keep_freed_memory
 
 WEIGHTS = "weights"
 CHECKPOINTS = "checkpoints"
@@ -36,6 +37,7 @@ def open_run(run_dir: Path, config: Config, *, published: bool) -> Opened:
         CheckpointError: the newest checkpoint cannot be read.
     """
     torch.set_num_threads(config.learner.threads)
+    keep_freed_memory()
     base, weights = model_folder(config), run_dir / WEIGHTS
     initial = publish.folder_of(weights, 0)
     if not published:

@@ -9,7 +9,7 @@ from random import Random
 
 from spade_actors.micro.documents import Document
 from spade_actors.micro.families.base import WORDS
-from spade_actors.micro.titles import TOPICS
+from spade_actors.prompts.topics import TOPICS
 
 ITEMS = (*WORDS, "up", "down", "left", "right", *"abcdefghijkmnpqrstuvwxyz", *map(str, range(70)))
 PLACES = ("first", "second", "third", "fourth")

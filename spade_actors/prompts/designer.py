@@ -6,11 +6,11 @@ title, and the first exemplar's source and hint when the brief has one (the mode
 Which exemplars a brief carries, and whether any, is decided by memory; this module only renders.
 """
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 from spade_actors.prompts.agent import ActionFormat
+from spade_actors.prompts.topics import topics_of
 
 FENCE_OPEN = "```python\n"
 FENCE_CLOSE = "```\nHINT: "
@@ -56,10 +56,9 @@ def answer(source: str, hint: str) -> str:
     return f"{FENCE_OPEN}{source.rstrip()}\n{FENCE_CLOSE}{hint}"
 
 
-def short_title(brief: Brief, words: int = 3) -> str:
-    """The title in at most three plain lower-case words; from the passage when the brief has no title."""
-    found = re.findall(r"[a-z0-9]+", (brief.title or brief.passage).lower()[:200])
-    return " ".join(word[:12] for word in found[:words]) or "untitled"
+def short_title(brief: Brief) -> str:
+    """The brief's passage as one to three topic words."""
+    return " ".join(topics_of(brief.title, brief.passage))
 
 
 def render_micro(brief: Brief) -> str:

@@ -10,6 +10,7 @@ from spade_actors.prompts.agent import ActionFormat
 from spade_actors.prompts.chat import CHAT_TEMPLATE, IM_END, IM_START, Chat, Message, defuse, render
 from spade_actors.prompts.designer import Brief, DesignerStyle, Exemplar
 from spade_actors.prompts.extract import Design, ExtractFailure, Rejected
+from spade_actors.prompts.topics import TOPICS
 
 SPECIAL = {IM_START: 1, IM_END: 2}
 TEXT = st.text(st.characters(exclude_characters="<|", exclude_categories=("Cs",)), max_size=30)
@@ -147,11 +148,17 @@ SHOWN = Exemplar("class AEnv:\n    pass\n", "add two", 0.3, 0.5)
 
 def test_micro_prompt() -> None:
     brief = Brief("pattern", "medium", 'Bee "Dances" & more words', passage="x")
-    assert designer.render(brief, DesignerStyle.MICRO) == "design pattern medium: bee dances more"
+    assert designer.render(brief, DesignerStyle.MICRO) == 'design pattern medium\n    """bee"""'
     with_one = designer.render(Brief("pattern", "hard", "bees", exemplars=(SHOWN, SHOWN)), DesignerStyle.MICRO)
-    assert with_one == "design pattern hard: bees\n\n```python\nclass AEnv:\n    pass\n```\nHINT: add two"
-    assert designer.short_title(Brief("s", "easy", "", passage="Heat flows downhill always")) == "heat flows downhill"
-    assert designer.short_title(Brief("s", "easy", "", passage="")) == "untitled"
+    assert with_one == 'design pattern hard\n    """bee"""\n\n```python\nclass AEnv:\n    pass\n```\nHINT: add two'
+    assert designer.short_title(Brief("s", "easy", "", passage="Heat flows along wires, not wool.")) == "heat flow wire"
+
+
+@given(st.text(max_size=60), st.text(max_size=200))
+def test_a_micro_title_has_only_words_the_model_was_warmed_up_on(title: str, passage: str) -> None:
+    words = designer.short_title(Brief("s", "easy", title, passage=passage)).split()
+    assert 1 <= len(words) <= 3
+    assert set(words) <= set(TOPICS)
 
 
 def test_full_prompt_uses_the_whole_brief() -> None:

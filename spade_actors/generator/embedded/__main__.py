@@ -39,9 +39,11 @@ def main() -> int:
     from spade_actors.generator.embedded.engine import Engine
     from spade_actors.generator.embedded.server import Server
     from spade_actors.generator.embedded.weights import Weights
+    from spade_actors.model.allocator import keep_freed_memory
     from spade_actors.model.config import ModelConfig, ModelFormatError
 
     torch.set_num_threads(options.threads)
+    keep_freed_memory()
     try:
         config = ModelConfig.read(options.model)
         weights = Weights(config)
