@@ -151,7 +151,13 @@ class JudgeConfig(Section, frozen=True, kw_only=True):
     score_timeout_s: Annotated[
         float, Meta(gt=0, description="seconds a scorer may take for one trial before the trial is withdrawn")
     ] = 30.0
-    train_hinted: Annotated[bool, Meta(description="train hinted plays too, as groups of their own")] = False
+    train_hinted: Annotated[
+        bool,
+        Meta(
+            description="train hinted plays too, as groups of their own: twice the samples for the same plays, and the small"
+            " model learns to read hints; false = the published method"
+        ),
+    ] = True
     advantage: Annotated[
         Literal["center", "zscore"],
         Meta(description="agent advantages: return minus the group's mean, or that over the group's deviation (GRPO)"),

@@ -1,6 +1,6 @@
 """Builds the micro model from nothing: corpus, tokenizer, training, measurement, files.
 
-Run as `python -m spade_actors.micro.bootstrap OUT [--tokens N] [--seed N] [--threads N]`. The folder OUT then holds a
+Run as `python -m spade_actors.micro.bootstrap OUT [--tokens N] [--seed N] [--threads N] [--check]`. The folder OUT then holds a
 Hugging Face Qwen3 model with tokenizer, and `micro.json`: the recipe and the measured quality.
 """
 
@@ -8,8 +8,6 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, when torch starts its threads
 
-import ctypes
-import ctypes.util
 import json
 import shutil
 import sys
@@ -26,6 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tokenizers import Tokenizer
 
 from spade_actors.micro import heldout, tokenizer
+from spade_actors.micro.compare import complaints
 from spade_actors.micro.documents import Document, draw_design, draw_play
 from spade_actors.micro.encode import chat_of
 from spade_actors.micro.init import plant_copying
@@ -33,6 +32,7 @@ from spade_actors.micro.measure import measure_designs, measure_plays
 from spade_actors.micro.train import Progress as Step
 from spade_actors.micro.train import Recipe, train
 from spade_actors.model import files
+from spade_actors.model.allocator import keep_freed_memory
 from spade_actors.model.config import ModelConfig
 from spade_actors.model.qwen3 import Qwen3
 from spade_actors.prompts.chat import Chat, Message, render
@@ -95,7 +95,7 @@ def bootstrap(out: Path, recipe: Recipe, report: Callable[[Step], None]) -> dict
     found = {
         "recipe": recipe.as_dict(),
         "parameters": model.config.parameter_count(),
-        "quality": quality(model, chat, vocabulary),
+        "quality": quality(files.load(out), chat, vocabulary),
         "seconds": {"train": round(trained - started, 1), "measure": round(time.perf_counter() - trained, 1)},
         "threads": torch.get_num_threads(),
     }
@@ -114,15 +114,6 @@ def summary(found: dict[str, Any]) -> str:
     )
 
 
-def keep_freed_memory() -> None:
-    """Makes glibc reuse freed blocks: returning them costs page faults, a third of the training time."""
-    name = ctypes.util.find_library("c")
-    mallopt = getattr(ctypes.CDLL(name), "mallopt", None) if name else None
-    if mallopt is not None:
-        mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
-        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
-
-
 def _plain_lines() -> Callable[[Step], None]:
     """Progress for logs: a line per 20 steps."""
 
@@ -133,13 +124,14 @@ def _plain_lines() -> Callable[[Step], None]:
     return show
 
 
-def run(out: Path, recipe: Recipe, threads: int) -> None:
-    """Bootstraps with a progress bar on the terminal."""
+def run(out: Path, recipe: Recipe, threads: int) -> dict[str, Any]:
+    """Bootstraps with a progress bar on the terminal, and returns what `micro.json` holds."""
     torch.set_num_threads(threads)
     keep_freed_memory()
     if not sys.stdout.isatty():
-        click.echo(summary(bootstrap(out, recipe, _plain_lines())))
-        return
+        found = bootstrap(out, recipe, _plain_lines())
+        click.echo(summary(found))
+        return found
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as bar:
         task = bar.add_task("training", total=recipe.tokens)
@@ -150,6 +142,7 @@ def run(out: Path, recipe: Recipe, threads: int) -> None:
         found = bootstrap(out, recipe, show)
     click.echo(summary(found))
     click.echo(f"written to {out}")
+    return found
 
 
 @click.command()
@@ -158,13 +151,19 @@ def run(out: Path, recipe: Recipe, threads: int) -> None:
 @click.option("--seed", default=Recipe.seed, show_default=True, help="Seed of corpus and weights.")
 @click.option("--threads", default=2, show_default=True, help="Torch threads.")
 @click.option("--force", is_flag=True, help="Replace OUT if it exists.")
-def main(out: Path, tokens: int, seed: int, threads: int, force: bool) -> None:
+@click.option("--check", is_flag=True, help="Exit 1 if the result is worse than the shipped model.")
+def main(out: Path, tokens: int, seed: int, threads: int, force: bool, check: bool) -> None:
     """Build the micro model and its tokenizer from scratch into the folder OUT."""
     if out.exists():
         if not force:
             raise click.UsageError(f"{out} exists; expected a new folder, or --force to replace it")
         shutil.rmtree(out)
-    run(out, Recipe(tokens=tokens, seed=seed), threads)
+    found = run(out, Recipe(tokens=tokens, seed=seed), threads)
+    if check:
+        wrong = complaints(json.loads((SHIPPED / "micro.json").read_text()), found)
+        if wrong:
+            raise click.ClickException("not as good as the shipped model: " + "; ".join(wrong))
+        click.echo("as good as the shipped model")
 
 
 if __name__ == "__main__":

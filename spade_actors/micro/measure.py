@@ -5,7 +5,8 @@ plays are our own. Standard errors are given by the counts beside each figure.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -15,7 +16,7 @@ from spade_actors.micro import play
 from spade_actors.micro.check import check
 from spade_actors.micro.decode import sample
 from spade_actors.micro.documents import draw_variant
-from spade_actors.micro.families import DIFFICULTIES, SKILLS, WARM, Variant
+from spade_actors.micro.families import ALL, DIFFICULTIES, SKILLS, WARM, Variant
 from spade_actors.micro.signature import signature
 from spade_actors.micro.titles import draw_title
 from spade_actors.model.qwen3 import Qwen3
@@ -27,61 +28,88 @@ from spade_actors.prompts.extract import Design, extract, title
 MOST_SOURCE, MOST_ACTION, MOST_TURNS = 260, 6, 14
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One brief put to the model: its prompt, what it should keep, and the variant shown or (without) none."""
+
+    prompt: list[int]
+    skill: str
+    title: str
+    shown: Variant | None
+
+
+def _ask(chat: Chat, rng: Random, number: int, with_exemplar: bool) -> _Asked:
+    """Brief `number`: skills, and families of exemplars, in turn."""
+    shown = draw_variant(WARM[number % len(WARM)], rng, rng.choice(DIFFICULTIES)) if with_exemplar else None
+    exemplars = (Exemplar(shown.source, shown.hint, 0.0, 0.0),) if shown else ()
+    skill = shown.family.skill if shown else SKILLS[number % len(SKILLS)]
+    brief = Brief(skill, rng.choice(DIFFICULTIES), draw_title(rng), exemplars=exemplars)
+    return _Asked(chat.start(designer.render_micro(brief)), skill, brief.title, shown)
+
+
 def measure_designs(
     model: Qwen3, chat: Chat, decode: Any, count: int, with_exemplar: bool, seed: int = 0
 ) -> dict[str, Any]:
-    """`count` sampled designs at temperature 1: shares valid, families made, titles kept, fingerprints.
-
-    With exemplars also: how many copied the exemplar's source, how many stayed in its family.
+    """`count` sampled designs at temperature 1: share valid, families made; of the valid ones, shares that keep skill
+    and title and that differ from each other; why the others are not valid.
     """
     rng = Random(seed)
-    prompts, shown, titles = [], [], []
-    for i in range(count):
-        variant = draw_variant(WARM[i % len(WARM)], rng, rng.choice(DIFFICULTIES))
-        exemplars = (Exemplar(variant.source, variant.hint, 0.0, 0.0),) if with_exemplar else ()
-        titles.append(draw_title(rng))
-        skill = variant.family.skill if with_exemplar else SKILLS[i % len(SKILLS)]
-        brief = Brief(skill, rng.choice(DIFFICULTIES), titles[-1], exemplars=exemplars)
-        prompts.append(chat.start(designer.render_micro(brief)))
-        shown.append(variant)
-    drawn = sample(model, prompts, MOST_SOURCE, chat.end_id, torch.Generator().manual_seed(seed))
-    texts = [decode(chat.spoken(ids)) if ids[-1] == chat.end_id else "" for ids in drawn]
-    designs = [extract(text) for text in texts]
-    kept = [(i, d) for i, d in enumerate(designs) if isinstance(d, Design)]
-    verdicts = check([d.source for _, d in kept])
-    valid = [(i, d) for (i, d), verdict in zip(kept, verdicts, strict=True) if verdict == "ok"]
-    families = Counter(signature(d.source) for _, d in valid)
-    wrong_skill = sum(
-        1
-        for i, d in valid
-        if (name := signature(d.source))
-        and _skill(name) != (shown[i].family.skill if with_exemplar else SKILLS[i % len(SKILLS)])
-    )
+    asked = [_ask(chat, rng, number, with_exemplar) for number in range(count)]
+    drawn = sample(model, [a.prompt for a in asked], MOST_SOURCE, chat.end_id, torch.Generator().manual_seed(seed))
+    parsed = [extract(decode(chat.spoken(ids))) if ids[-1] == chat.end_id else None for ids in drawn]
+    designs = [(a, p) for a, p in zip(asked, parsed, strict=True) if isinstance(p, Design)]
+    verdicts = check([d.source for _, d in designs])
+    valid = [(a, d.source) for (a, d), verdict in zip(designs, verdicts, strict=True) if verdict == "ok"]
+    families = [signature(source) for _, source in valid]
     out: dict[str, Any] = {
         "count": count,
         "valid": len(valid) / count,
-        "families": {str(name): n for name, n in families.most_common()},
-        "other_skill": wrong_skill / max(1, len(valid)),
-        "title_kept": sum(title(d.source) == titles[i] for i, d in valid) / max(1, len(valid)),
-        "different": len({d.source.partition('"""\n')[2] for _, d in valid}) / max(1, len(valid)),
+        "families": dict(Counter(map(str, families)).most_common()),
+        "skill_kept": _share(
+            name in ALL and ALL[name].skill == a.skill for name, (a, _) in zip(families, valid, strict=True)
+        ),
+        "title_kept": _share(title(source) == a.title for a, source in valid),
+        "different": len({_code(source) for _, source in valid}) / max(1, len(valid)),
         "reasons": dict(Counter(v.partition(":")[0] for v in verdicts if v != "ok").most_common(6)),
         "tokens": sum(len(ids) for ids in drawn) / count,
     }
     if with_exemplar:
-        out["same_family"] = sum(signature(d.source) == shown[i].family.name for i, d in valid) / max(1, len(valid))
-        out["copied"] = sum(d.source == shown[i].source for i, d in valid) / max(1, len(valid))
-        out["one_line_changed"] = sum(_changed(d.source, shown[i].source) <= 2 for i, d in valid) / max(1, len(valid))
+        out |= _nearness([(source, a.shown) for a, source in valid if a.shown], rng)
     return out
 
 
-def _skill(family: str) -> str:
-    return next((f.skill for f in WARM if f.name == family), "")
+def _nearness(pairs: Sequence[tuple[str, Variant]], rng: Random) -> dict[str, float]:
+    """How far designs follow their exemplars: share in its family, and of those the share of telling lines they keep,
+    beside the share that they have in common with another variant of the family (chance).
+    """
+    near = [(source, shown) for source, shown in pairs if signature(source) == shown.family.name]
+    kept = [_kept(source, shown.source) for source, shown in near]
+    other = [_kept(source, draw_variant(v.family, rng, rng.choice(DIFFICULTIES)).source) for source, v in near]
+    return {
+        "same_family": len(near) / max(1, len(pairs)),
+        "copied": _share(share == 1.0 for share in kept),
+        "lines_kept": sum(kept) / max(1, len(kept)),
+        "lines_kept_by_chance": sum(other) / max(1, len(other)),
+    }
 
 
-def _changed(one: str, two: str) -> int:
-    """Lines of code that differ, titles apart."""
-    ours, theirs = (set(s.partition('"""\n')[2].splitlines()) for s in (one, two))
-    return len(ours - theirs)
+def _share(true: Iterable[bool]) -> float:
+    found = list(true)
+    return sum(found) / max(1, len(found))
+
+
+def _code(source: str) -> str:
+    """The source after its title."""
+    return source.partition('"""\n')[2]
+
+
+def _kept(source: str, exemplar: str) -> float:
+    """Share of the source's lines with a number or a word in them that stand in the exemplar too."""
+    ours, theirs = (
+        {line for line in _code(text).splitlines() if any(c.isdigit() or c == '"' for c in line)}
+        for text in (source, exemplar)
+    )
+    return len(ours & theirs) / max(1, len(ours))
 
 
 def measure_plays(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from spade_actors.micro.documents import SLOPPY, STRONG, draw_design, draw_play
+from spade_actors.micro.documents import draw_design, draw_play
 from spade_actors.micro.drills import draw_drill
 from spade_actors.micro.encode import Encoded, encode
 from spade_actors.model.packing import Packing
@@ -25,7 +25,7 @@ from spade_actors.prompts.chat import Chat
 class Recipe:
     """Everything that decides the outcome besides the code."""
 
-    tokens: int = 2_500_000
+    tokens: int = 3_000_000
     seed: int = 1
     designs: int = 6
     plays: int = 22
@@ -33,8 +33,6 @@ class Recipe:
     muon_rate: float = 0.02
     muon_momentum: float = 0.95
     adam_rate: float = 3e-3
-    sloppy_from: float = 0.6
-    """Share of the tokens after which the players of the episodes change from strong to sloppy ones."""
     warm_steps: int = 30
     final_share: float = 0.05
     clip: float = 1.0
@@ -59,11 +57,10 @@ def rate(done: float, step: int, recipe: Recipe) -> float:
     return min(1.0, (step + 1) / recipe.warm_steps) * (1.0 - (1.0 - recipe.final_share) * min(1.0, done))
 
 
-def batch(rng: Random, chat: Chat, recipe: Recipe, done: float) -> list[Encoded]:
-    """The next documents, at `done` (0 to 1) of the tokens."""
-    crowd = SLOPPY if done >= recipe.sloppy_from else STRONG
+def batch(rng: Random, chat: Chat, recipe: Recipe) -> list[Encoded]:
+    """The next documents."""
     drawn = [draw_design(rng) for _ in range(recipe.designs)]
-    drawn += [draw_play(rng, crowd) for _ in range(recipe.plays)]
+    drawn += [draw_play(rng) for _ in range(recipe.plays)]
     drawn += [draw_drill(rng) for _ in range(recipe.drills)]
     return [encode(document, chat) for document in drawn]
 
@@ -91,7 +88,7 @@ def train(model: Qwen3, chat: Chat, recipe: Recipe, report: Callable[[Progress],
         for optimizer, full in ((muon, recipe.muon_rate), (adam, recipe.adam_rate)):
             for group in optimizer.param_groups:
                 group["lr"] = full * share
-        documents = batch(rng, chat, recipe, tokens / recipe.tokens)
+        documents = batch(rng, chat, recipe)
         loss = loss_of(model, documents)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)

@@ -28,7 +28,7 @@ def brief(**more) -> Brief:
 
 def test_the_micro_prompt_is_short_and_carries_the_exemplar():
     text = prompt(brief(), "micro", ActionFormat.RAW)
-    assert text.startswith("design search medium: tide moon")
+    assert text.startswith('design search medium\n    """tide moon"""')
     assert "count up" in text
     assert "too easy" not in text
     assert "count up" not in prompt(brief(exemplars=[]), "micro", ActionFormat.RAW)

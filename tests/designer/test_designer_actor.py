@@ -160,7 +160,7 @@ def test_a_design_is_delivered_stored_and_proposed(tmp_path, monkeypatch):
             assert len(output) == len(unpack_buffer(m.logprobs, buffers))
             assert m.versions == [(3, 0, len(output))]
             words = language(CONFIG).decode(list(unpack_buffer(m.prompt, buffers)))
-            assert "design search easy: tide moon" in words
+            assert 'design search easy\n    """tide moon"""' in words
             assert by_name["d2"][0].reason == "no_code"
 
     trio.run(main)

@@ -59,7 +59,7 @@ def test_designs_keep_title_and_skill_and_vary_their_exemplar() -> None:
         made = extract(design.answers[0])
         assert isinstance(made, Design)
         prompt, _, exemplar = design.users[0].partition("\n\n")
-        _, skill, _, *words = prompt.replace(":", "").split()
+        _, skill, _, *words = prompt.replace('"""', "").split()
         name = signature(made.source)
         assert name is not None
         assert ALL[name].skill == skill
