@@ -12,7 +12,7 @@ import resource, torch
 torch.set_num_threads(1)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(20):
-    torch.empty(4 << 20).fill_(1.0)
+    torch.empty(20_000_000).fill_(1.0)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
