@@ -21,6 +21,10 @@ def check(config: Config) -> None:
             f"learner.min_batch = {learner.min_batch}: expected at most learner.batch = {learner.batch}",
         ),
         (
+            learner.agent_weight > 0 or learner.designer_weight > 0,
+            "learner.agent_weight = 0 and learner.designer_weight = 0: at least one above 0 expected, or there is nothing to train",
+        ),
+        (
             sandbox.provider != "process" or sandbox.allow_unsafe,
             'sandbox.provider = "process": runs generated code without a jail; set sandbox.allow_unsafe = true to permit that',
         ),

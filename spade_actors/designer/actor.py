@@ -180,9 +180,8 @@ class Designer(Actor):
                 environment=proposed.environment,
                 max_turns=self.ctx.config.agent.max_turns,
             )
-            puts = [
-                PutTo(queue=PROPOSALS, items=[Item(id=item.id, body=msgspec.to_builtins(body), group=wanted.group)])
-            ]
+            # No group: a gate takes one proposal at a time, and its death counts against that one alone.
+            puts = [PutTo(queue=PROPOSALS, items=[Item(id=item.id, body=msgspec.to_builtins(body))])]
         completion = Completion(id=item.id, lease=item.lease, result=msgspec.to_builtins(result))
         ends = await self.ctx.hub.complete(DESIGNS, [completion], puts=puts)
         if ends.lost:

@@ -13,6 +13,9 @@ from spade_protocols.design import Brief as WireBrief
 
 TOO_LONG = "too_long"
 """the generation used all its tokens without an end"""
+HINT_TOO_LONG = "hint_too_long"
+MAX_HINT = 4_000
+"""UTF-8 bytes of a hint: it travels with every hinted play, whose item holds 8 KiB"""
 MAX_SOURCE = 200_000
 """characters of source and hint; a proposal travels by hash, but memory and gate should not be fed more"""
 
@@ -49,4 +52,6 @@ def proposal(text: str, *, ended: bool) -> Proposed:
         return Proposed("", "", "", str(found.reason))
     if not ended or len(found.source) + len(found.hint) > MAX_SOURCE:
         return Proposed("", "", "", TOO_LONG)
+    if len(found.hint.encode(errors="replace")) > MAX_HINT:
+        return Proposed("", "", "", HINT_TOO_LONG)
     return Proposed(content_hash(found.source, found.hint), found.source, found.hint, "")

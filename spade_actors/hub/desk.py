@@ -42,7 +42,7 @@ from spade_protocols.queues import (
 from spade_protocols.registry import BY_CLASS, Event
 
 MAX_BODY = 8192
-_RECENT = 20_000
+_RECENT = 2_000
 
 
 def outgoing(event: Event, key: str = "", retain: bool = False) -> Outgoing:

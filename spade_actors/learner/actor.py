@@ -73,6 +73,7 @@ class Learner(Actor):
                 if not batch:
                     break
                 await self._train(batch, time.time() - began)
+            await self.intake.settle()
             nursery.cancel_scope.cancel()
         if self.step > self.saved_step:
             await self._save(None)
@@ -110,8 +111,8 @@ class Learner(Actor):
 
     async def _mend(self, meta: checkpoint.Meta) -> None:
         """Says what the crash may have cut off; all of it is acknowledged once only."""
-        if meta.consumed:
-            found = await self.ctx.hub.find(SAMPLES, meta.consumed)
+        for start in range(0, len(meta.consumed), _COMPLETIONS):
+            found = await self.ctx.hub.find(SAMPLES, meta.consumed[start : start + _COMPLETIONS])
             self.consumed.ended(i for i, state in found.states.items() if state not in ("ready", "leased"))
         if meta.stepped:
             stepped = msgspec.convert(meta.stepped, LearnerStepped)

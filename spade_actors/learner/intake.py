@@ -23,6 +23,7 @@ from spade_protocols.sample import FetchSamples, Samples
 
 _FETCH_S = 30.0
 _LEASE_S = 10.0
+_SETTLE_S = 30.0
 
 
 def rules(config: Config) -> Rules:
@@ -69,6 +70,7 @@ class Intake:
                 seen = self.consumed.leased(item.id, item.lease)
                 if seen is Seen.SAVED:
                     await self.end({item.id: item.lease}, {"outcome": "trained"})
+                    self._wake()
                 elif seen is Seen.NEW:
                     new.append(item)
             if new:
@@ -128,6 +130,14 @@ class Intake:
             with self.ctx.waits(name, on="judge"), trio.move_on_after(self._patience(now - since)):
                 await self._came.wait()
         return []
+
+    async def settle(self) -> None:
+        """Waits until the samples of the checkpoint that this process started from are ended: a crash between that
+        checkpoint and their ends leaves them in the queue, also when no step is left to train. Gives up on drain or
+        after `_SETTLE_S`; the next start then does it."""
+        with self.ctx.waits("samples of the last checkpoint", on="hub"), trio.move_on_after(_SETTLE_S):
+            while self.consumed.saved and not self.ctx.draining.is_set():
+                await self._came.wait()
 
     def _patience(self, waited: float) -> float:
         left = self.rules.max_wait_s - waited

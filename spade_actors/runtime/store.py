@@ -91,7 +91,7 @@ class Store:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA temp_store = MEMORY")
-            db.execute("PRAGMA cache_size = -65536")
+            db.execute("PRAGMA cache_size = -8192")
             db.executescript(schema)
         except sqlite3.Error as error:
             raise StoreError(f"{self._path}: cannot open the database: {error}") from None

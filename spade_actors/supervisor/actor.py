@@ -25,6 +25,7 @@ from spade_actors.runtime.actor import ProcessSettings
 from spade_actors.runtime.context import Context
 from spade_actors.runtime.errors import CallError, CallTimeout, PeerGone
 from spade_actors.supervisor.children import Children
+from spade_actors.supervisor.drain import Drain, bounds
 from spade_actors.supervisor.keeper import Death, Keeper
 from spade_actors.supervisor.link import open_context
 from spade_actors.supervisor.picture import FOLLOWED, Picture
@@ -35,6 +36,7 @@ from spade_protocols.sample import Fact, RunState
 
 STATUS_S = 1.0
 FAILED_DRAIN_S = 10.0
+_SAY_ENDING_S = 2.0
 
 
 class Show(Protocol):
@@ -113,13 +115,15 @@ class Supervisor:
         self.started = time.time()
         self.sessions = before.sessions + 1 if before else 1
         self.picture = Picture(steps_wanted=config.run.steps, started=self.started)
-        self.keeper = Keeper(children, self.command, dict(os.environ), self._death)
+        allowed = Drain(bounds=bounds(config.designer.drain_s, config.agent.drain_s))
+        self.keeper = Keeper(children, self.command, dict(os.environ), self._death, drain=allowed)
         self.silence = Silence(config.hub.ttl_s)
         self.outcome: Outcome | None = None
         self._decided = trio.Event()
         self._announced = trio.Event()
         self._facts: list[Fact] = []
         self._bus = trio.CancelScope()
+        self._context: Context | None = None
         self._metrics = folder.metrics_file.open("a", encoding="utf-8", buffering=1)
 
     async def live(self) -> Outcome:
@@ -138,6 +142,7 @@ class Supervisor:
                 for planned in others:
                     nursery.start_soon(self._keep, planned)
                 await self._decided.wait()
+                await self._say_ending()
                 await self.keeper.drain(self._before_asking)
                 nursery.cancel_scope.cancel()
         finally:
@@ -228,11 +233,25 @@ class Supervisor:
         )
         with self._bus:
             async with open_context(settings) as context, trio.open_nursery() as nursery:
+                self._context = context
                 await self._announce(context)
                 values = {"session": self.sessions, "pid": os.getpid(), "started": self.started}
                 self._facts.insert(0, Fact(name="session.started", values=values))
                 nursery.start_soon(self._follow, context)
                 nursery.start_soon(self._watch, context)
+
+    async def _say_ending(self) -> None:
+        """Tells processes that nobody here started that the run ends; our own are asked one after the other. `complete`
+        is the judge's word, not ours."""
+        said = {"interrupted": "draining", "failed": "failed"}.get(self.outcome.state) if self.outcome else None
+        if said is None or self._context is None or self.keeper.drain_state.now_or_never:
+            return
+        with trio.move_on_after(_SAY_ENDING_S):
+            try:
+                reason = self.outcome.reason[:300] if self.outcome else ""
+                await self._context.hub.publish(RunState(state=said, reason=reason), retain=True)
+            except (CallError, CallTimeout, PeerGone) as error:
+                self.show.note(self.picture, f"the hub does not answer: {error}")
 
     async def _announce(self, context: Context) -> None:
         """Says that the run runs, however long the hub needs."""

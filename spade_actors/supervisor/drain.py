@@ -11,14 +11,23 @@ from typing import NamedTuple
 ORDER: tuple[tuple[str, float], ...] = (
     ("designer", 10.0),
     ("agent", 20.0),
-    ("sandbox", 10.0),
+    ("sandbox", 30.0),
     ("learner", 60.0),
-    ("generator", 10.0),
-    ("judge", 20.0),
-    ("memory", 10.0),
-    ("hub", 10.0),
+    ("generator", 25.0),
+    ("judge", 50.0),
+    ("memory", 70.0),
+    ("hub", 20.0),
 )
-"""role and the seconds its drain may take (the learner finishes its update and writes a checkpoint)"""
+"""role and the seconds its drain may take: longer than what the role itself allows for it, so that it ends by itself (the
+learner finishes its update and writes a checkpoint)"""
+GRACE_S = 10.0
+"""What a role whose drain time is configured gets on top, to hand back what it did not finish."""
+
+
+def bounds(designer_s: float, agent_s: float) -> tuple[tuple[str, float], ...]:
+    """The order with the configured drain times of designers and agents, in seconds."""
+    configured = {"designer": designer_s + GRACE_S, "agent": agent_s + GRACE_S}
+    return tuple((role, configured.get(role, bound)) for role, bound in ORDER)
 
 
 class Orders(NamedTuple):

@@ -50,6 +50,8 @@ def test_what_is_missing_is_the_reason():
     assert proposal("hello", ended=True).reason == "no_code"
     assert proposal("```python\nx = 1\n", ended=False).reason == "unterminated"
     assert proposal("```python\nx = 1\n```\n", ended=True).reason == "no_hint"
+    assert proposal(answer(SOURCE, "é" * 2000), ended=True).reason == ""
+    assert proposal(answer(SOURCE, "é" * 2001), ended=True).reason == "hint_too_long"
     assert proposal(answer(SOURCE, "count"), ended=False) == ("", "", "", TOO_LONG)
 
 

@@ -269,9 +269,10 @@ def test_a_crash_loses_steps_not_samples_and_versions_go_on(tmp_path):
     trio.run(main)
 
 
-def test_a_crash_between_checkpoint_and_hub_trains_nothing_twice(tmp_path, monkeypatch):
+@pytest.mark.parametrize("steps", [6, 2], ids=["in the middle", "at the last step"])
+def test_a_crash_between_checkpoint_and_hub_trains_nothing_twice(tmp_path, monkeypatch, steps):
     async def main():
-        async with world(tmp_path, steps=6, checkpoint_every=2) as (w, judge):
+        async with world(tmp_path, steps=steps, checkpoint_every=2) as (w, judge):
             async with context(
                 "learner", role="learner", hub=w.hub, run_dir=w.run_dir, config=w.config, leave=False
             ) as ctx:

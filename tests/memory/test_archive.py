@@ -164,6 +164,7 @@ def test_titles() -> None:
     assert class_title('class HuntEnv:\n    """Find it."""\n') == "Find it."
     assert class_title("import x\n\n\nclass GraphWalkEnv(object):\n    pass\n") == "graph walk"
     assert class_title("nothing here") == ""
+    assert class_title("class HuntEnv:" + "\n" * 200_000 + '    """Find it."""\n') == "hunt"
 
 
 def test_the_shipped_corpus_and_own_ones(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spade_actors.supervisor.drain import ORDER, Drain, Orders
+from spade_actors.supervisor.drain import ORDER, Drain, Orders, bounds
 
 EVERYONE = [("hub", "hub"), ("judge", "judge"), ("agent-1", "agent"), ("agent-2", "agent"), ("designer-1", "designer")]
 
@@ -31,6 +31,13 @@ def test_what_is_late_is_killed_once() -> None:
     assert drain.step(alive, 21.0) == Orders()
     assert drain.step([("hub", "hub")], 21.0).ask == ("hub",)
     assert drain.killed == ["agent-1"]
+
+
+def test_configured_drain_times_are_never_cut_short() -> None:
+    allowed = dict(bounds(designer_s=100.0, agent_s=33.0))
+    assert (allowed["designer"], allowed["agent"]) == (110.0, 43.0)
+    assert [role for role, _ in bounds(1.0, 1.0)] == [role for role, _ in ORDER]
+    assert allowed["judge"] == dict(ORDER)["judge"]
 
 
 def test_the_second_interrupt_kills_everything() -> None:
