@@ -79,6 +79,7 @@ def test_contradictions_between_settings() -> None:
     assert refused("judge.pairs=2").startswith("judge.min_pairs = 4: expected at most judge.pairs = 2")
     assert "sandbox.allow_unsafe = true" in refused("sandbox.provider=process")
     assert refused("generator.kind=sglang-url").startswith('generator.url = ""')
+    assert "nothing to train" in refused("learner.agent_weight=0", "learner.designer_weight=0")
 
 
 def test_files_that_are_not_configurations(tmp_path: Path) -> None:

@@ -152,6 +152,7 @@ def test_a_design_is_delivered_stored_and_proposed(tmp_path, monkeypatch):
             (proposal,) = await w.judge.hub.lease(PROPOSALS, 4, wait_s=1)
             assert (proposal.id, proposal.body["design"], proposal.body["environment"]) == ("d1", "d1", name)
             assert proposal.body["max_turns"] == CONFIG.agent.max_turns
+            assert proposal.group == ""  # a group would be leased whole, by one gate
             by_name = {m.design: (m, b) for m, b in w.delivered}
             m, buffers = by_name["d1"]
             assert (m.environment, m.reason, m.skill, m.attempt) == (name, "", "search", 1)
