@@ -16,7 +16,9 @@ def bench() -> None:
 
 
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
-    function = click.option("--seconds", default=3.0, show_default=True, help="Time for each figure.")(function)
+    function = click.option(
+        "--seconds", type=click.FloatRange(min=0.1), default=3.0, show_default=True, help="Time for each figure."
+    )(function)
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 

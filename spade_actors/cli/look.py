@@ -151,7 +151,9 @@ def down(directory: Path, now: bool, timeout: float) -> None:
 @DIR
 @click.argument("name", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on printing what is added.")
-@click.option("-n", "--lines", default=20, show_default=True, help="Lines from the end of each file.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=0), default=20, show_default=True, help="Lines from the end of each file."
+)
 def logs(directory: Path, name: str | None, follow: bool, lines: int) -> None:
     """The last lines of the processes' logs (NAME: of one process)."""
     folder = _folder(directory)

@@ -52,6 +52,10 @@ def run(
         raise Refused(
             f"no --hub, and {run_dir} has no run.json that names one; start the run first or give --hub ADDRESS"
         )
+    if hub is None and info is not None and folder.running() is None:
+        raise Refused(
+            f"the run in {run_dir} is not running ({info.state}); continue it with `spade-actors up {run_dir}`, or give --hub ADDRESS"
+        )
     try:
         make = factory(role)
     except UnknownRole as error:

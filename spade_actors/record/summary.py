@@ -92,7 +92,8 @@ def in_words(summary: dict[str, Any]) -> Iterator[str]:
     environments, episodes, samples = summary["environments"], summary["episodes"], summary["samples"]
     yield f"{summary['steps']} updates, weight version {summary['weight_version']}, {summary['wall_s']:.0f} s, {summary['exit']}"
     yield (
-        f"environments  {environments['proposed']} proposed, {environments['admitted']} admitted, {environments['rejected']} rejected"
+        f"environments  {environments['proposed'] + environments['not_proposed']} written: {environments['not_proposed']} unreadable"
+        f", {environments['rejected']} rejected by the gate, {environments['admitted']} admitted"
         f"; valid share {_arrow(summary['valid_share'])}, in band {_arrow(summary['in_band'])}"
     )
     yield (

@@ -11,6 +11,7 @@ import pytest
 from spade_actors import __version__
 from spade_actors.cli.app import app, run_command
 from spade_actors.config import load, to_toml
+from spade_actors.record.folder import RunFolder, RunInfo
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -138,6 +139,13 @@ def test_run_refuses_an_unknown_role(capsys: pytest.CaptureFixture[str], tmp_pat
     code, _, err = call(capsys, "run", "agent", "--run-dir", str(tmp_path))
     assert code == 2
     assert "no --hub" in err
+    info = RunInfo(
+        hub="ipc://x", sockets=str(tmp_path), pid=1, started=0.0, state="complete", reason="", sessions=1, version="0"
+    )
+    RunFolder(tmp_path).write_info(info)
+    code, _, err = call(capsys, "run", "agent", "--run-dir", str(tmp_path))
+    assert code == 2
+    assert "is not running (complete); continue it with `spade-actors up" in err
     code, _, err = call(
         capsys,
         "run",
