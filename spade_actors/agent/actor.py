@@ -17,6 +17,7 @@ from spade_actors.prompts.agent import ActionFormat
 from spade_actors.runtime.actor import Actor
 from spade_actors.runtime.context import Context
 from spade_actors.runtime.errors import CallFailed, CallTimeout, PeerGone
+from spade_actors.runtime.leasing import LeasedWork
 from spade_actors.sampling.client import SamplingParams
 from spade_actors.sampling.errors import SamplingError
 from spade_actors.sampling.servers import Conversation, Servers
@@ -33,9 +34,8 @@ from spade_protocols.play import (
     StepSession,
     TrajectoryStored,
 )
-from spade_protocols.queues import PLAYS, Completion, Leased, Return
+from spade_protocols.queues import PLAYS, Completion, Leased
 
-_LEASE_S = 10.0
 _OPEN_S = 60.0
 _STEP_MARGIN_S = 10.0
 _DELIVER_S = 30.0
@@ -66,8 +66,7 @@ class Agent(Actor):
         self.language = language(ctx.config)
         self.servers = Servers(ctx)
         self.executors = Executors()
-        self.running = 0
-        self._ended = trio.Event()
+        self.work = LeasedWork(ctx, PLAYS, most=self.config.concurrency, least=2, gauge="plays")
 
     async def run(self) -> None:
         """Plays until drain; then plays still running may end within `agent.drain_s`, and the rest go back unplayed.
@@ -76,36 +75,10 @@ class Agent(Actor):
             nursery.start_soon(self.servers.follow)
             await self.ctx.ready()
             async with trio.open_nursery() as plays:
-                await self._lease(plays)
+                await self.work.take(plays, self._play)
                 plays.cancel_scope.deadline = trio.current_time() + self.config.drain_s
             nursery.cancel_scope.cancel()
         self.servers.close()
-
-    async def _lease(self, plays: trio.Nursery) -> None:
-        """Takes plays, pair by pair, while there is room for one; returns on drain."""
-        async with trio.open_nursery() as nursery:
-
-            async def stop() -> None:
-                await self.ctx.draining.wait()
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(stop)
-            while True:
-                free = self.config.concurrency - self.running
-                if free < 2:
-                    self._ended = trio.Event()
-                    await self._ended.wait()
-                    continue
-                items = await self.ctx.hub.lease(PLAYS, free, wait_s=_LEASE_S)
-                for item in items:
-                    self._count(1)
-                    plays.start_soon(self._play, item)
-
-    def _count(self, change: int) -> None:
-        self.running += change
-        self.ctx.metrics.gauge("plays", self.running)
-        if change < 0:
-            self._ended.set()
 
     async def _play(self, item: Leased) -> None:
         """One leased play to its end; never raises for what goes wrong in it."""
@@ -113,27 +86,18 @@ class Agent(Actor):
             play = msgspec.convert(item.body, PlayItem)
             result = await self._episode(item, play)
         except msgspec.ValidationError as error:
-            await self._give_back(item, f"not a play: {error}")
+            await self.work.give_back(item, f"not a play: {error}")
         except (Lost, SamplingError) as error:
-            await self._give_back(item, f"{type(error).__name__}: {error}")
+            await self.work.give_back(item, f"{type(error).__name__}: {error}")
         except trio.Cancelled:
             with trio.move_on_after(_LET_GO_S, shield=True):
-                await self._give_back(item, "the agent stops", counts=False)
+                await self.work.give_back(item, "the agent stops", counts=False)
             raise
         else:
             body = msgspec.to_builtins(result)
             ends = await self.ctx.hub.complete(PLAYS, [Completion(id=item.id, lease=item.lease, result=body)])
             if ends.lost:
                 self.ctx.metrics.count("leases_lost")
-        finally:
-            self._count(-1)
-
-    async def _give_back(self, item: Leased, reason: str, *, counts: bool = True) -> None:
-        if counts:
-            self.ctx.metrics.count("plays_returned")
-            self.ctx.log.warning("play given back", play=item.id, attempt=item.attempt, reason=reason)
-        returned = Return(id=item.id, lease=item.lease, reason=reason[:300], counts=counts)
-        await self.ctx.hub.release(PLAYS, [returned])
 
     async def _episode(self, item: Leased, play: PlayItem) -> PlayResult:
         """Plays and delivers. Raises `Lost` or `SamplingError` for a failure of the machinery."""

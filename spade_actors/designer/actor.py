@@ -16,6 +16,7 @@ from spade_actors.prompts.agent import ActionFormat
 from spade_actors.runtime.actor import Actor
 from spade_actors.runtime.context import Context
 from spade_actors.runtime.errors import CallFailed, CallTimeout, PeerGone
+from spade_actors.runtime.leasing import LeasedWork
 from spade_actors.sampling.client import Generation, SamplingParams
 from spade_actors.sampling.errors import SamplingError
 from spade_actors.sampling.servers import Conversation, Servers
@@ -32,10 +33,9 @@ from spade_protocols.design import (
     ProposalItem,
     PutEnvironment,
 )
-from spade_protocols.queues import DESIGNS, PROPOSALS, Completion, Item, Leased, PutTo, Return
+from spade_protocols.queues import DESIGNS, PROPOSALS, Completion, Item, Leased, PutTo
 from spade_protocols.registry import Call, Reply
 
-_LEASE_S = 10.0
 _CALL_S = 30.0
 _ASK_AGAIN_S = 0.5
 _LET_GO_S = 3.0
@@ -67,8 +67,7 @@ class Designer(Actor):
         self.format = ActionFormat(ctx.config.agent.action_format)
         self.language = language(ctx.config)
         self.servers = Servers(ctx)
-        self.running = 0
-        self._ended = trio.Event()
+        self.work = LeasedWork(ctx, DESIGNS, most=self.config.concurrency, least=1, gauge="generations")
 
     async def run(self) -> None:
         """Designs until drain; then generations still running may end within `designer.drain_s`, and the rest go back.
@@ -77,35 +76,10 @@ class Designer(Actor):
             nursery.start_soon(self.servers.follow)
             await self.ctx.ready()
             async with trio.open_nursery() as designs:
-                await self._lease(designs)
+                await self.work.take(designs, self._design)
                 designs.cancel_scope.deadline = trio.current_time() + self.config.drain_s
             nursery.cancel_scope.cancel()
         self.servers.close()
-
-    async def _lease(self, designs: trio.Nursery) -> None:
-        """Takes designs while there is room; returns on drain."""
-        async with trio.open_nursery() as nursery:
-
-            async def stop() -> None:
-                await self.ctx.draining.wait()
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(stop)
-            while True:
-                free = self.config.concurrency - self.running
-                if free < 1:
-                    self._ended = trio.Event()
-                    await self._ended.wait()
-                    continue
-                for item in await self.ctx.hub.lease(DESIGNS, free, wait_s=_LEASE_S):
-                    self._count(1)
-                    designs.start_soon(self._design, item)
-
-    def _count(self, change: int) -> None:
-        self.running += change
-        self.ctx.metrics.gauge("generations", self.running)
-        if change < 0:
-            self._ended.set()
 
     async def _design(self, item: Leased) -> None:
         """One leased design to its end; never raises for what goes wrong in it."""
@@ -119,17 +93,15 @@ class Designer(Actor):
                 await self._ask("memory", put, Ack)
             await self._deliver(item, wanted, written)
         except msgspec.ValidationError as error:
-            await self._give_back(item, f"not a design: {error}")
+            await self.work.give_back(item, f"not a design: {error}")
         except (Lost, SamplingError) as error:
-            await self._give_back(item, f"{type(error).__name__}: {error}")
+            await self.work.give_back(item, f"{type(error).__name__}: {error}")
         except trio.Cancelled:
             with trio.move_on_after(_LET_GO_S, shield=True):
-                await self._give_back(item, "the designer stops", counts=False)
+                await self.work.give_back(item, "the designer stops", counts=False)
             raise
         else:
             await self._complete(item, wanted, proposed)
-        finally:
-            self._count(-1)
 
     async def _write(self, name: str, brief: Brief) -> Written:
         """The one generation of a design."""
@@ -204,10 +176,3 @@ class Designer(Actor):
             else:
                 assert isinstance(answer.message, kind)
                 return answer.message
-
-    async def _give_back(self, item: Leased, reason: str, *, counts: bool = True) -> None:
-        if counts:
-            self.ctx.metrics.count("designs_returned")
-            self.ctx.log.warning("design given back", design=item.id, attempt=item.attempt, reason=reason)
-        returned = Return(id=item.id, lease=item.lease, reason=reason[:300], counts=counts)
-        await self.ctx.hub.release(DESIGNS, [returned])
