@@ -244,14 +244,26 @@ class Supervisor:
         """Tells processes that nobody here started that the run ends; our own are asked one after the other. `complete`
         is the judge's word, not ours."""
         said = {"interrupted": "draining", "failed": "failed"}.get(self.outcome.state) if self.outcome else None
-        if said is None or self._context is None or self.keeper.drain_state.now_or_never:
+        if self._context is None or self.keeper.drain_state.now_or_never:
             return
         with trio.move_on_after(_SAY_ENDING_S):
             try:
-                reason = self.outcome.reason[:300] if self.outcome else ""
-                await self._context.hub.publish(RunState(state=said, reason=reason), retain=True)
+                await self._publish_facts(self._context)
+                if said is not None:
+                    reason = self.outcome.reason[:300] if self.outcome else ""
+                    await self._context.hub.publish(RunState(state=said, reason=reason), retain=True)
             except (CallError, CallTimeout, PeerGone) as error:
                 self.show.note(self.picture, f"the hub does not answer: {error}")
+
+    async def _publish_facts(self, context: Context) -> None:
+        """What the record has to say of this session, as far as it is known by now."""
+        while self._facts:
+            fact = self._facts.pop(0)
+            try:
+                await context.hub.publish(fact)
+            except (CallError, CallTimeout, PeerGone):
+                self._facts.insert(0, fact)
+                raise
 
     async def _announce(self, context: Context) -> None:
         """Says that the run runs, however long the hub needs."""
@@ -283,9 +295,7 @@ class Supervisor:
         while True:
             try:
                 status = await context.hub.status()
-                while self._facts:
-                    await context.hub.publish(self._facts[0])
-                    self._facts.pop(0)
+                await self._publish_facts(context)
             except (CallError, CallTimeout, PeerGone) as error:
                 self.show.note(self.picture, f"the hub does not answer: {error}")
             else:
